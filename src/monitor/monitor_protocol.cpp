@@ -10,6 +10,8 @@ namespace torch::comms::monitor {
 namespace {
 
 using std::chrono::milliseconds;
+using Kind = MonitorMessage::Kind;
+using Purpose = MonitorQuery::Purpose;
 
 constexpr size_t kMaxPastQueries = 16;
 constexpr size_t kMaxChecks = 64;
@@ -39,24 +41,14 @@ MonitorProtocol::MonitorProtocol(const MonitoredGroup& group, const CollectiveLo
       neighbors_(is_complete_ ? all_except(group.rank, group.size)
                               : overlay_neighbors(group.rank, group.size)) {}
 
-MonitorMessage MonitorProtocol::make_message(MonitorMessage::Kind kind) const {
-  MonitorMessage message;
-  message.kind = kind;
-  message.group = group_;
-  return message;
-}
-
 MonitorMessage MonitorProtocol::failed_message(int rank, const std::string& why) const {
-  auto message = make_message(MonitorMessage::Kind::kFailed);
-  message.failed_rank = rank;
-  message.reason = why;
-  return message;
+  return {.kind = Kind::kFailed, .group = group_, .failed_rank = rank, .reason = why};
 }
 
 // Failures and mismatches also reach ranks that have closed the group: their operations may still
 // wait.
 void MonitorProtocol::send_to_neighbors(const MonitorMessage& message, int except) const {
-  const bool concerns_closed = message.kind == MonitorMessage::Kind::kFailed || message.is_mismatch;
+  const bool concerns_closed = message.kind == Kind::kFailed || message.is_mismatch;
   for (const int neighbor : neighbors_) {
     const auto state = closed_or_failed_.find(neighbor);
     const bool receives = state == closed_or_failed_.end() ||
@@ -67,8 +59,8 @@ void MonitorProtocol::send_to_neighbors(const MonitorMessage& message, int excep
 
 void MonitorProtocol::close(const std::vector<PostedCounts>& posted, bool to_all_ranks) {
   is_closed_ = true;
-  auto message = make_message(MonitorMessage::Kind::kClosed);
-  message.number = log_.status_of(0).progress.called;
+  MonitorMessage message{
+      .kind = Kind::kClosed, .group = group_, .number = log_.status_of(0).progress.called};
   // Ranks that have closed the group before are notified, too: their operations may still wait for
   // this rank.
   const auto notify = [&](int rank) {
@@ -108,7 +100,7 @@ Moment MonitorProtocol::check_mismatch_later(Moment began) {
   last_checked_begin_ = began;
   next_check_ = now + check_interval_;
   if (now - last_query_seen_ >= retry_policy_.initial_interval)
-    start_query(MonitorQuery::Purpose::kCheckMismatch, log_.first_incomplete());
+    start_query(Purpose::kCheckMismatch, log_.first_incomplete());
   return next_check_;
 }
 
@@ -116,7 +108,7 @@ void MonitorProtocol::check_mismatch_now() {
   const uint64_t number = log_.first_incomplete();
   // A second query would cancel the first one, whose replies may be on their way.
   if (query_ && query_->parent < 0 && query_->query.number == number) return;
-  start_query(MonitorQuery::Purpose::kCheckMismatch, number);
+  start_query(Purpose::kCheckMismatch, number);
 }
 
 void MonitorProtocol::report_mismatch(uint64_t number, const std::string& observation) {
@@ -124,7 +116,7 @@ void MonitorProtocol::report_mismatch(uint64_t number, const std::string& observ
   observation_ = {number, observation};
   report_number_ = number;
   if (report_deadline_ == kNever) report_deadline_ = carrier_.now() + retry_policy_.reply_timeout;
-  start_query(MonitorQuery::Purpose::kReportMismatch, number);
+  start_query(Purpose::kReportMismatch, number);
 }
 
 void MonitorProtocol::query_progress(uint64_t number) {
@@ -134,25 +126,23 @@ void MonitorProtocol::query_progress(uint64_t number) {
   report_.reset();
   report_number_ = number;
   report_deadline_ = now + retry_policy_.reply_timeout;
-  start_query(MonitorQuery::Purpose::kReportProgress, number);
+  start_query(Purpose::kReportProgress, number);
 }
 
 void MonitorProtocol::announce_abort(const AbortReason& why) {
   // If a peer aborts, all ranks get the announcement of that peer.
   if (own_abort_code_ || peer_abort_) return;
   own_abort_code_ = why.code;
-  start_query(MonitorQuery::Purpose::kAnnounceAbort, log_.first_incomplete(), why);
+  start_query(Purpose::kAnnounceAbort, log_.first_incomplete(), why);
 }
 
-void MonitorProtocol::start_query(MonitorQuery::Purpose purpose, uint64_t number,
-                                  const AbortReason& why) {
-  if (number == 0 && purpose == MonitorQuery::Purpose::kCheckMismatch) return;
-  auto query_message = make_message(MonitorMessage::Kind::kQuery);
-  query_message.query = {
-      .number = number, .purpose = purpose, .origin = rank_, .serial = ++query_serial_};
+void MonitorProtocol::start_query(Purpose purpose, uint64_t number, const AbortReason& why) {
+  if (number == 0 && purpose == Purpose::kCheckMismatch) return;
+  MonitorMessage query_message{.kind = Kind::kQuery, .group = group_};
+  query_message.query = {number, purpose, rank_, ++query_serial_};
   query_message.abort_reason = why;
   if (query_ && !query_message.query.supersedes(query_->query)) return;
-  const bool is_report = purpose == MonitorQuery::Purpose::kReportMismatch;
+  const bool is_report = purpose == Purpose::kReportMismatch;
   propagate_query(std::move(query_message), -1,
                   is_report ? std::chrono::floor<milliseconds>(report_deadline_ - carrier_.now())
                             : retry_policy_.reply_timeout);
@@ -191,7 +181,7 @@ void MonitorProtocol::drop_query() {
 
 void MonitorProtocol::on_query(int from, const MonitorMessage& query_message) {
   const auto& query = query_message.query;
-  const bool ends = query.purpose == MonitorQuery::Purpose::kAnnounceAbort && query.origin != rank_;
+  const bool ends = query.purpose == Purpose::kAnnounceAbort && query.origin != rank_;
   if (ends && !peer_abort_)
     peer_abort_ = {query.origin, query_message.abort_reason, carrier_.now()};
   if (is_complete_) {
@@ -211,11 +201,11 @@ void MonitorProtocol::on_query(int from, const MonitorMessage& query_message) {
 }
 
 void MonitorProtocol::send_reply(int to, const EchoQuery& echo) {
-  auto message = make_message(MonitorMessage::Kind::kReply);
-  message.query = echo.query;
-  message.statuses = echo.statuses;
-  message.reason = echo.observation;
-  carrier_.send(to, message);
+  carrier_.send(to, {.kind = Kind::kReply,
+                     .group = group_,
+                     .query = echo.query,
+                     .reason = echo.observation,
+                     .statuses = echo.statuses});
 }
 
 void MonitorProtocol::on_reply(int from) {
@@ -225,24 +215,24 @@ void MonitorProtocol::on_reply(int from) {
 
 void MonitorProtocol::finish_query() {
   const bool is_origin = query_->parent < 0;
-  if (is_origin && query_->query.purpose == MonitorQuery::Purpose::kReportMismatch)
+  if (is_origin && query_->query.purpose == Purpose::kReportMismatch)
     return finish_mismatch_report();
   const EchoQuery echo = *query_;
   drop_query();
   if (!is_origin) return send_reply(echo.parent, echo);
   // A rank that aborts in the middle of an operation has left its call. Ranks on their way to that
   // call may have called something later, so a difference is no mismatch.
-  const bool is_user_abort = echo.query.purpose == MonitorQuery::Purpose::kAnnounceAbort &&
-                             own_abort_code_ == Errc::kAborted;
+  const bool is_user_abort =
+      echo.query.purpose == Purpose::kAnnounceAbort && own_abort_code_ == Errc::kAborted;
   if (!mismatch_ && !is_user_abort && find_mismatch(echo.statuses, echo.query)) return;
-  if (echo.query.purpose == MonitorQuery::Purpose::kCheckMismatch) return;
+  if (echo.query.purpose == Purpose::kCheckMismatch) return;
   const auto progress =
       echo.statuses.progress_report(size_, echo.query.number, retry_policy_.reply_timeout);
-  auto result = make_message(MonitorMessage::Kind::kResult);
-  result.query = echo.query;
-  result.culprits = progress.culprits();
-  result.reason = progress.format();
-  publish_result(result);
+  publish_result({.kind = Kind::kResult,
+                  .group = group_,
+                  .query = echo.query,
+                  .reason = progress.format(),
+                  .culprits = progress.culprits()});
 }
 
 bool MonitorProtocol::find_mismatch(const RankStatusSet& statuses, const MonitorQuery& query) {
@@ -259,11 +249,8 @@ bool MonitorProtocol::find_mismatch(const RankStatusSet& statuses, const Monitor
   do fingerprints = statuses.fingerprints(++at);
   while (all_equal() && at < number);
   if (number == 0 || all_equal()) return false;
-  publish_mismatch(
-      query, at,
-      make_mismatch_report(
-          fingerprints,
-          statuses.progress_report(size_, number, retry_policy_.reply_timeout).silent()));
+  const auto progress = statuses.progress_report(size_, number, retry_policy_.reply_timeout);
+  publish_mismatch(query, at, make_mismatch_report(fingerprints, progress.silent()));
   return true;
 }
 
@@ -302,29 +289,27 @@ void MonitorProtocol::finish_mismatch_report() {
 
 void MonitorProtocol::publish_mismatch(const MonitorQuery& query, uint64_t number,
                                        const MismatchReport& found) {
-  auto result = make_message(MonitorMessage::Kind::kResult);
-  result.query = query;
-  result.number = number;
-  result.culprits = found.ranks;
-  result.is_mismatch = true;
-  result.reason = found.reason;
-  publish_result(result);
+  publish_result({.kind = Kind::kResult,
+                  .group = group_,
+                  .number = number,
+                  .query = query,
+                  .is_mismatch = true,
+                  .reason = found.reason,
+                  .culprits = found.ranks});
 }
 
 // With MonitorTopology::kComplete each rank makes its own progress report.
 void MonitorProtocol::publish_result(const MonitorMessage& result) {
   store_result(result);
-  const bool is_progress =
-      !result.is_mismatch && result.query.purpose == MonitorQuery::Purpose::kReportProgress;
-  if (!is_complete_ || !is_progress) send_to_neighbors(result);
+  if (!is_complete_ || result.is_mismatch || result.query.purpose != Purpose::kReportProgress)
+    send_to_neighbors(result);
 }
 
 void MonitorProtocol::store_result(const MonitorMessage& result) {
   last_result_ = result.query;
-  if (result.query.purpose == MonitorQuery::Purpose::kAnnounceAbort) is_abort_acknowledged_ = true;
+  if (result.query.purpose == Purpose::kAnnounceAbort) is_abort_acknowledged_ = true;
   report_deadline_ = kNever;
-  if (query_ && query_->parent < 0 &&
-      query_->query.purpose == MonitorQuery::Purpose::kReportMismatch)
+  if (query_ && query_->parent < 0 && query_->query.purpose == Purpose::kReportMismatch)
     drop_query();
   if (result.is_mismatch) {
     if (!mismatch_) mismatch_ = {result.number, result.reason, result.culprits};
@@ -356,63 +341,52 @@ void MonitorProtocol::advance_consistency_check(uint64_t number) {
   const auto statuses = std::move(at->second.statuses);
   checks_.erase(at);
   if (rank_ != 0) {
-    auto message = make_message(MonitorMessage::Kind::kCheck);
-    message.number = number;
-    message.statuses = statuses;
-    if (!has_closed_or_failed(overlay_parent(rank_))) carrier_.send(overlay_parent(rank_), message);
+    if (!has_closed_or_failed(overlay_parent(rank_)))
+      carrier_.send(
+          overlay_parent(rank_),
+          {.kind = Kind::kCheck, .group = group_, .number = number, .statuses = statuses});
     return;
   }
   if (find_mismatch(statuses, {.number = number, .origin = rank_, .serial = ++query_serial_}))
     return;
-  auto proceed = make_message(MonitorMessage::Kind::kProceed);
-  proceed.number = number;
-  on_message(-1, proceed);
+  on_message(-1, {.kind = Kind::kProceed, .group = group_, .number = number});
 }
 
 // ---- events
 
 void MonitorProtocol::on_message(int from, const MonitorMessage& message) {
-  const bool ends = message.kind == MonitorMessage::Kind::kClosed ||
-                    message.kind == MonitorMessage::Kind::kFailed;
+  const bool ends = message.kind == Kind::kClosed || message.kind == Kind::kFailed;
   if (is_closed_ && !ends) return;
   switch (message.kind) {
-    case MonitorMessage::Kind::kFailed:
+    case Kind::kFailed:
       return on_peer_failed(message.failed_rank, message.reason);
-    case MonitorMessage::Kind::kClosed:
+    case Kind::kClosed:
       peer_closes_.try_emplace(from, PeerClose{message.number, message.posted});
       return mark_closed_or_failed(from, RankStatus::State::kClosed);
-    case MonitorMessage::Kind::kQuery:
+    case Kind::kQuery:
       return on_query(from, message);
-    case MonitorMessage::Kind::kReply:
+    case Kind::kReply:
       if (!query_ || query_->query != message.query) return;
       query_->statuses.merge(message.statuses);
       // The sender has no such group.
       if (message.statuses.is_empty()) query_->statuses.add(from, {.progress = {.is_member = 0}});
       if (query_->observation.empty()) query_->observation = message.reason;
       return on_reply(from);
-    case MonitorMessage::Kind::kResult:
+    case Kind::kResult:
       return on_result(from, message);
-    case MonitorMessage::Kind::kCheck: {
+    case Kind::kCheck: {
       if (checks_.size() >= kMaxChecks && !checks_.contains(message.number)) return;
       auto& check = checks_[message.number];
       check.statuses.merge(message.statuses);
       check.received_from.insert(from);
       return advance_consistency_check(message.number);
     }
-    case MonitorMessage::Kind::kProceed:
+    case Kind::kProceed:
       last_consistent_ = std::max(last_consistent_, message.number);
       for (const int child : overlay_children(rank_, size_))
         if (!has_closed_or_failed(child)) carrier_.send(child, message);
       return;
   }
-}
-
-void MonitorProtocol::on_peer_failed(int rank, const std::string& why) {
-  mark_closed_or_failed(rank, RankStatus::State::kFailed, why);
-}
-
-void MonitorProtocol::on_peer_closed(int rank) {
-  mark_closed_or_failed(rank, RankStatus::State::kClosed);
 }
 
 void MonitorProtocol::mark_closed_or_failed(int rank, RankStatus::State state,
@@ -438,7 +412,7 @@ void MonitorProtocol::on_time() {
       finish_query();
     } else {
       const auto earlier = query_->statuses;
-      start_query(MonitorQuery::Purpose::kReportMismatch, report_number_);
+      start_query(Purpose::kReportMismatch, report_number_);
       if (query_) query_->earlier_statuses = earlier;
     }
   }

@@ -110,9 +110,11 @@ class MonitorProtocol {
   void on_message(int from, const MonitorMessage& message);
   // `rank` counts as failed, unless it has closed the group. `why`, such as "its process (7) has
   // exited", reaches all ranks.
-  void on_peer_failed(int rank, const std::string& why);
+  void on_peer_failed(int rank, const std::string& why) {
+    mark_closed_or_failed(rank, RankStatus::State::kFailed, why);
+  }
   // `rank` has closed the group, as this rank has learned otherwise than by a message.
-  void on_peer_closed(int rank);
+  void on_peer_closed(int rank) { mark_closed_or_failed(rank, RankStatus::State::kClosed); }
   void on_time();
   // Returns: the latest time at which on_time() must be called; kNever: no call is needed.
   Moment next_time() const noexcept;
@@ -176,7 +178,6 @@ class MonitorProtocol {
     std::set<int> received_from;
     bool has_entered = false;
   };
-  MonitorMessage make_message(MonitorMessage::Kind kind) const;
   MonitorMessage failed_message(int rank, const std::string& why) const;
   void send_to_neighbors(const MonitorMessage& message, int except = -1) const;
   bool has_closed_or_failed(int rank) const { return closed_or_failed_.contains(rank); }

@@ -15,7 +15,6 @@ namespace {
 constexpr uint32_t kFirstStream = 16;  // lower streams belong to the context
 constexpr unsigned kProgressPerClockRead = 16;
 constexpr size_t kMostClaimed = 1024;  // bases of groups that are remembered one by one
-constexpr std::chrono::milliseconds kQueryAfter{200};
 
 std::unique_ptr<CommError> error_of(const Task& task) {
   const auto& group = *task.group;
@@ -34,7 +33,6 @@ Engine::Engine(LinkTable links, const LinkContextOptions& options)
     : links_(std::move(links)),
       chooser_(options.chooser),
       eager_connect_ranks_(options.eager_connect_ranks),
-      query_timeout_(options.query_timeout),
       monitor_retry_policy_{.reply_timeout = options.query_timeout},
       interrupt_check_(options.interrupt_check),
       progress_engine_(*this, links_.wait_policy()),
@@ -166,8 +164,6 @@ void Engine::start_next_collective(GroupState& group) noexcept {
   while (!group.queue.empty() && group.failure() == nullptr) {
     auto* task = group.queue.front();
     const bool ended = run_step(task, TaskAction::kBegin);
-    if (group.mismatch) send_own_fingerprint(group);
-    if (!group.deferred_queries.empty()) answer_deferred_queries(group);
     if (group.failure() != nullptr) return;  // the failure is the task's, too
     if (!ended) return active_.push_back(task);
     group.queue.pop_front();
@@ -274,9 +270,10 @@ bool Engine::has_work() noexcept {
     return true;
   const auto now = std::chrono::steady_clock::now();
   for (auto* task : active_) {
-    if (!task->is_queued || task->has_queried || task->idle_since != Deadline::max()) continue;
+    if (!task->is_queued || task->next_check != Deadline::max()) continue;
     task->idle_since = now;
-    track_deadline(now + kQueryAfter);
+    task->next_check = now + monitor_retry_policy_.initial_interval;
+    track_deadline(task->next_check);
   }
   is_deadline_passed_ = now >= next_deadline_;
   return is_deadline_passed_;
@@ -337,36 +334,27 @@ bool Engine::check_deadlines() noexcept {
     if (task->group->failure() != nullptr || task->group->pending) return;
     if (now < task->deadline) return track_deadline(task->deadline);
     const std::string setting(task->timeout.setting);
-    start_failure(*task->group,
-                  {Errc::kTimeout,
-                   task->format_call() + " did not finish within its timeout of " +
-                       std::to_string(task->timeout.duration.count()) + " ms" +
-                       (setting.empty() ? "" : ", " + setting) + "; " + task->format_pending(),
-                   task->awaited_ranks()},
-                  task->sequence);
+    const monitor::AbortReason why{Errc::kTimeout,
+                                   task->format_call() + " did not finish within its timeout of " +
+                                       std::to_string(task->timeout.duration.count()) + " ms" +
+                                       (setting.empty() ? "" : ", " + setting) + "; " +
+                                       task->format_pending(),
+                                   task->awaited_ranks()};
+    start_failure(*task->group, {why}, task->sequence);
   };
   for (auto* task : active_) {
     check(task);
     auto& group = *task->group;
     if (!task->is_queued || group.failure() != nullptr || group.pending) continue;
     for (size_t i = 1; i < group.queue.size(); ++i) check(group.queue[i]);
-    if (task->has_queried || task->idle_since == Deadline::max() || group.is_failing()) continue;
-    task->has_queried = now - task->idle_since >= kQueryAfter;
-    if (task->has_queried)
-      query_fingerprints(group, *static_cast<CollectiveTask*>(task));
-    else
-      track_deadline(task->idle_since + kQueryAfter);
+    if (now >= task->next_check) check_late_call(*static_cast<CollectiveTask*>(task));
+    track_deadline(task->next_check);
   }
   for (auto& [base, group] : groups_) {
-    if (auto* monitor = group->existing_monitor()) {
-      monitor->on_time();
-      follow_monitor(*group);
-    }
-    if (group->failure() != nullptr || group->pending || !group->mismatch) continue;
-    if (now < group->mismatch->deadline)
-      track_deadline(group->mismatch->deadline);
-    else
-      finish_mismatch(*group);
+    auto* monitor = group->existing_monitor();
+    if (monitor == nullptr) continue;
+    monitor->on_time();
+    follow_monitor(*group);
   }
   return true;
 }

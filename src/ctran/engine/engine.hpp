@@ -26,6 +26,7 @@ class CollectiveTask;
 class FastPath;
 class GroupState;
 struct EngineCall;
+struct PendingFailure;
 
 // The implementation of a LinkContext: moves the calls of all groups over the links, and fails the
 // calls that cannot complete.
@@ -185,15 +186,7 @@ class Engine final : public ProgressEngine::ProgressClient,
   void complete_finished_messages(GroupState& group) noexcept;
   void complete_failed() noexcept;
   void on_peer_failed(int context_rank, Errc code, const std::string& why) noexcept;
-  void query_fingerprints(GroupState& group, const CollectiveTask& task) noexcept;
-  void on_fingerprint_query(GroupState& group, int rank, const ControlMessage& query) noexcept;
-  void answer_deferred_queries(GroupState& group) noexcept;
-  void start_mismatch(GroupState& group, uint64_t sequence,
-                      const std::string& detail = {}) noexcept;
-  void send_own_fingerprint(GroupState& group) noexcept;
-  void record_fingerprint(GroupState& group, int rank, uint64_t sequence,
-                          const Fingerprint& fingerprint) noexcept;
-  void finish_mismatch(GroupState& group) noexcept;
+  void on_counts_query(GroupState& group, int rank, const ControlMessage& query) noexcept;
   void broadcast(GroupState& group, const ControlMessage& notice, int excluded = -1) noexcept;
   void send_control(int context_rank, const ControlMessage& notice) noexcept;
   void on_control_message(int from, const ControlMessage& notice) noexcept;
@@ -203,13 +196,12 @@ class Engine final : public ProgressEngine::ProgressClient,
 
   // Monitoring (control/monitoring.cpp).
   void follow_monitor(GroupState& group) noexcept;
-  void on_monitor_message(GroupState& group, int rank, const ControlMessage& notice) noexcept;
-  bool reply_without_group(int from, const ControlMessage& notice) noexcept;
+  bool on_monitor_message(GroupState* group, int from, const ControlMessage& notice) noexcept;
   void on_malformed_message(int from) noexcept;
   void on_monitor_failure(GroupState& group, const monitor::AbortReason& found) noexcept;
-  void start_failure(GroupState& group, monitor::AbortReason why, uint64_t number,
-                     int closed_by = -1) noexcept;
+  void start_failure(GroupState& group, PendingFailure failure, uint64_t number) noexcept;
   void finish_failure(GroupState& group) noexcept;
+  void check_late_call(CollectiveTask& task) noexcept;
 
   // Streams of tagged messages (group/tag_streams.cpp).
   void on_tag_stream(GroupState& group, int rank, const ControlMessage& notice);
@@ -219,7 +211,6 @@ class Engine final : public ProgressEngine::ProgressClient,
   LinkTable links_;
   AlgorithmChooser chooser_;
   int eager_connect_ranks_;
-  std::chrono::milliseconds query_timeout_;
   const monitor::MonitorProtocol::MonitorRetryPolicy monitor_retry_policy_;
   std::function<void()> interrupt_check_;
   ProgressEngine progress_engine_;

@@ -43,8 +43,8 @@ Fingerprint fingerprint_of(const EngineCall& call, uint64_t sequence) noexcept {
   fingerprint.element_bytes = call.element_bytes;
   if (adds(fingerprint.operation)) fingerprint.reduce_op = static_cast<uint8_t>(call.op);
   if (has_root(call.operation)) fingerprint.root = call.root;
-  // The counts of an all_to_all with per-rank counts are compared pairwise, by kFingerprintQuery
-  // and message sizes.
+  // The counts of an all_to_all with per-rank counts are compared pairwise, by kCountsQuery and
+  // message sizes.
   if (call.operation != Operation::kAllToAll || call.blocks.equal()) {
     fingerprint.count = call.blocks.total();
     if (has_blocks(call.operation) && !call.blocks.equal())

@@ -16,14 +16,13 @@ constexpr size_t kMostText = 3400;
 std::string ControlMessage::serialize() const {
   transport::ByteWriter writer;
   writer.add(kind).add(base).add(subject).add(sequence);
-  if (kind == Kind::kFingerprintQuery || kind == Kind::kMismatch) writer.add(fingerprint);
-  if (kind == Kind::kFingerprintQuery) writer.add(sent).add(expected);
+  if (kind == Kind::kCountsQuery) writer.add(sent).add(expected);
   if (kind == Kind::kLeaving) writer.add(static_cast<uint8_t>(has_open_receives));
   if (kind == Kind::kFailed)
     writer.add(failure.code)
         .add(static_cast<uint8_t>(has_progress_report))
-        .list(failure.culprits, kMostCulprits);
-  if (has_text()) writer.text(base::utf8_prefix(failure.reason, kMostText));
+        .list(failure.culprits, kMostCulprits)
+        .text(base::utf8_prefix(failure.reason, kMostText));
   return kind == Kind::kMonitor ? writer.release() + monitor_message : writer.release();
 }
 
@@ -35,9 +34,7 @@ ControlMessage ControlMessage::parse(std::string_view text) {
   notice.subject = reader.number<int32_t>();
   notice.sequence = reader.number<uint64_t>();
   reader.require(notice.kind >= Kind::kMonitor && notice.kind <= Kind::kQuiesced, "unknown kind");
-  if (notice.kind == Kind::kFingerprintQuery || notice.kind == Kind::kMismatch)
-    notice.fingerprint = reader.number<Fingerprint>();
-  if (notice.kind == Kind::kFingerprintQuery) {
+  if (notice.kind == Kind::kCountsQuery) {
     notice.sent = reader.number<int64_t>();
     notice.expected = reader.number<int64_t>();
   }
@@ -47,8 +44,8 @@ ControlMessage ControlMessage::parse(std::string_view text) {
     reader.require(notice.failure.code <= Errc::kInternal, "unknown error code");
     notice.has_progress_report = reader.number<uint8_t>() != 0;
     notice.failure.culprits = reader.list<int32_t>();
+    notice.failure.reason = reader.text();
   }
-  if (notice.has_text()) notice.failure.reason = reader.text();
   if (notice.kind == Kind::kMonitor) notice.monitor_message = reader.rest();
   reader.require(reader.is_at_end(), "unexpected bytes at the end");
   return notice;

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "ctran/engine/control/collective_fingerprint.hpp"
 #include "monitor/abort_reason.hpp"
 #include "transport/transport.hpp"
 
@@ -19,8 +18,7 @@ struct ControlMessage {
   enum class Kind : uint8_t {
     kMonitor = 1,
     kFailed,
-    kFingerprintQuery,
-    kMismatch,
+    kCountsQuery,
     kLeaving,
     kTagStream,
     kQuiesced
@@ -30,21 +28,16 @@ struct ControlMessage {
   // kQuiesced: the rank of the context that has quiesced. kTagStream: a tag; the sender's messages
   // with it come on stream `sequence`.
   int32_t subject = -1;
-  // kFingerprintQuery, kMismatch: number of the collective. kLeaving: number of the sender's last
-  // collective.
+  // kCountsQuery: number of the collective. kLeaving: number of the sender's last collective.
   uint64_t sequence = 0;
-  Fingerprint fingerprint = {};  // kFingerprintQuery, kMismatch: what the sender has called
-  // kFingerprintQuery of an all_to_all with per-rank counts: the elements that the sender sends to
-  // the receiver of this message, and expects from it. -1: not such an exchange.
-  int64_t sent = -1, expected = -1;
-  // kFailed: the error of the group, with at most kMostCulprits culprits. kMismatch: the reason is
-  // what the sender has found that no fingerprint shows, or "".
-  monitor::AbortReason failure = {};
-  bool has_progress_report = false;  // kFailed: the reason includes a progress report
-  bool has_open_receives = false;    // kLeaving: the sender still has open receives or collectives
-  std::string monitor_message = {};  // kMonitor: MonitorMessage::serialize()
+  // kCountsQuery, about an all_to_all with per-rank counts: the elements that the sender sends to
+  // the receiver of this message, and expects from it.
+  int64_t sent = 0, expected = 0;
+  monitor::AbortReason failure = {};  // kFailed: the error of the group; at most kMostCulprits
+  bool has_progress_report = false;   // kFailed: the reason includes a progress report
+  bool has_open_receives = false;     // kLeaving: the sender still has open receives or collectives
+  std::string monitor_message = {};   // kMonitor: MonitorMessage::serialize()
 
-  bool has_text() const noexcept { return kind == Kind::kFailed || kind == Kind::kMismatch; }
   static constexpr size_t kMostCulprits = 32;
   std::string serialize() const;
   // Throws: CommError(kMismatch) for a text that is not a serialized message.

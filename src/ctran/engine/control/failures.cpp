@@ -1,14 +1,13 @@
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/net/peer_error_text.hpp"
 #include "base/os/log.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/group/group_state.hpp"
-#include "ctran/engine/task/collective_task.hpp"
 #include "monitor/abort_reason.hpp"
-#include "monitor/mismatch_report.hpp"
 
 // How groups of an engine fail, and how their members are informed.
 namespace torch::comms::ctran {
@@ -33,9 +32,10 @@ void Engine::on_task_failed(Task* task) noexcept {
   auto& group = *task->group;
   const auto failed = task->failure;
   const bool mismatch = failed.code == Errc::kMismatch;
-  if (mismatch && task->is_queued) return start_mismatch(group, task->sequence, failed.reason);
-  if (mismatch && !failed.is_closed_by_peer)
-    return start_failure(group, {failed.code, failed.reason, ranks_of(failed.peer)}, 0);
+  if (mismatch && task->is_queued)
+    return start_failure(group, {{failed.code, failed.reason}, task->sequence}, task->sequence);
+  const monitor::AbortReason why{failed.code, failed.reason, ranks_of(failed.peer)};
+  if (mismatch && !failed.is_closed_by_peer) return start_failure(group, {why}, 0);
   // Before its end, the peer may have sent a leave message or the reason of its failure.
   poll_control();
   if (group.failure() != nullptr) return;
@@ -43,9 +43,7 @@ void Engine::on_task_failed(Task* task) noexcept {
     return;  // advance() fails the task
   if (group.left_members.contains(failed.peer))
     return fail(group, {Errc::kPeerFailed, base::peer_closed_text(failed.peer), {failed.peer}});
-  if (mismatch)
-    return start_failure(group, {failed.code, failed.reason, ranks_of(failed.peer)}, 0,
-                         failed.peer);
+  if (mismatch) return start_failure(group, {why, 0, failed.peer}, 0);
   const int peer = group.ranks[static_cast<size_t>(failed.peer)];
   if (const auto* failure = links_.failure(peer))
     on_peer_failed(peer, failure->code, failure->reason);
@@ -108,7 +106,6 @@ void Engine::complete_failed() noexcept {
     });
     ended.insert(ended.end(), group->queue.begin(), group->queue.end());
     group->queue.clear();
-    group->mismatch.reset();
     group->pending.reset();
     for (auto* task : ended) complete(task, group->error_for(*task));
   }
@@ -157,31 +154,28 @@ void Engine::send_control(int context_rank, const ControlMessage& notice) noexce
 
 void Engine::on_control_message(int from, const ControlMessage& notice) noexcept {
   const auto found = groups_.find(notice.base);
-  if (found == groups_.end() && reply_without_group(from, notice)) return;
+  auto* const known = found == groups_.end() ? nullptr : found->second.get();
+  const int rank = known == nullptr ? -1 : known->rank_of(from);
+  if (known != nullptr && rank < 0) return;
+  if (notice.kind == ControlMessage::Kind::kMonitor && on_monitor_message(known, from, notice))
+    return;
   if (notice.kind == ControlMessage::Kind::kTagStream &&
-      (found == groups_.end() ? removed_streams_.contains(notice.base)
-                              : found->second->failure() != nullptr))
+      (known == nullptr ? removed_streams_.contains(notice.base) : known->failure() != nullptr))
     return close_stream(static_cast<uint32_t>(notice.sequence), Errc::kFinalized);
-  if (found == groups_.end()) {
+  if (known == nullptr) {
     if (removed_streams_.contains(notice.base)) return;
     // The message is for a group that this rank is still creating.
     early_messages_.push_back({from, notice});
     if (early_messages_.size() > kMostEarly) early_messages_.pop_front();
     return;
   }
-  auto& group = *found->second;
-  const int rank = group.rank_of(from);
-  if (rank < 0) return;
-  if (notice.kind == ControlMessage::Kind::kMonitor) return on_monitor_message(group, rank, notice);
+  auto& group = *known;
   if (group.failure() != nullptr) return;
   switch (notice.kind) {
     case ControlMessage::Kind::kFailed:
       return on_remote_failure(group, rank, notice);
-    case ControlMessage::Kind::kFingerprintQuery:
-      return on_fingerprint_query(group, rank, notice);
-    case ControlMessage::Kind::kMismatch:
-      start_mismatch(group, notice.sequence, notice.failure.reason);
-      return record_fingerprint(group, rank, notice.sequence, notice.fingerprint);
+    case ControlMessage::Kind::kCountsQuery:
+      return on_counts_query(group, rank, notice);
     case ControlMessage::Kind::kLeaving:
       return on_leaving(group, rank, notice);
     case ControlMessage::Kind::kTagStream:
@@ -212,7 +206,7 @@ void Engine::on_remote_failure(GroupState& group, int rank, const ControlMessage
   if (group.pending) group.pending->replace_reason(rank, why);
   if (why.code != Errc::kPeerFailed || notice.has_progress_report || !has_calls(group))
     return fail(group, std::move(why));
-  start_failure(group, std::move(why), group.running());
+  start_failure(group, {std::move(why)}, group.running());
 }
 
 void Engine::on_leaving(GroupState& group, int rank, const ControlMessage& notice) noexcept {
@@ -254,98 +248,13 @@ bool Engine::is_draining(const GroupState& group) const noexcept {
   });
 }
 
-void Engine::query_fingerprints(GroupState& group, const CollectiveTask& task) noexcept {
-  ControlMessage query{.kind = ControlMessage::Kind::kFingerprintQuery,
-                       .base = group.base,
-                       .sequence = task.fingerprint().sequence,
-                       .fingerprint = task.fingerprint()};
-  if (!task.plan().has_own_counts()) return broadcast(group, query);
-  const auto& problem = task.plan().problem();
-  for (int rank = 0; rank < group.size(); ++rank) {
-    if (rank == group.layout.rank) continue;
-    query.sent = problem.blocks.count(rank);
-    query.expected = problem.receive_blocks.count(rank);
-    send_control(group.ranks[static_cast<size_t>(rank)], query);
-  }
-}
-
-// A query for a collective that this rank has not reached is compared when this rank reaches it.
-// This rank may have nothing to send in it, so that the asking rank would never see a message of
-// it.
-void Engine::on_fingerprint_query(GroupState& group, int rank,
-                                  const ControlMessage& query) noexcept {
-  if (group.last_started() < query.sequence) {
-    group.deferred_queries[rank] = query;
-    return;
-  }
-  const auto& own = group.fingerprint(query.sequence);
-  if (own.sequence != query.sequence) return;  // the collective is too old to be remembered
-  const auto detail =
-      own == query.fingerprint ? group.describe_count_mismatch(rank, query) : std::string();
-  if (own == query.fingerprint && detail.empty()) return;
-  start_mismatch(group, query.sequence, detail);
-  record_fingerprint(group, rank, query.sequence, query.fingerprint);
-}
-
-void Engine::answer_deferred_queries(GroupState& group) noexcept {
-  std::erase_if(group.deferred_queries, [&](const auto& entry) {
-    const auto& [rank, query] = entry;
-    if (group.last_started() < query.sequence) return false;
-    on_fingerprint_query(group, rank, query);
-    return true;
-  });
-}
-
-// All ranks send each other what they have called, and wait at most query_timeout_ for the answers.
-// The earliest collective counts: a rank that has completed it sees the messages of its peers in a
-// later one.
-void Engine::start_mismatch(GroupState& group, uint64_t sequence,
-                            const std::string& detail) noexcept {
-  if (group.pending || group.failure() != nullptr) return;
-  auto& pending = group.mismatch;
-  if (pending && pending->sequence == sequence && pending->detail.empty()) pending->detail = detail;
-  if (pending && pending->sequence <= sequence) return;
-  const auto until =
-      pending ? pending->deadline : std::chrono::steady_clock::now() + query_timeout_;
-  pending = std::make_unique<GroupState::PendingMismatch>();
-  pending->sequence = sequence;
-  pending->deadline = until;
-  pending->detail = detail;
-  track_deadline(until);
-  send_own_fingerprint(group);
-}
-
-// Sends once, and only after this rank has reached the collective.
-void Engine::send_own_fingerprint(GroupState& group) noexcept {
-  auto& pending = *group.mismatch;
-  const auto& own = group.fingerprint(pending.sequence);
-  if (pending.has_answered || own.sequence < pending.sequence) return;
-  pending.has_answered = true;
-  broadcast(group, {.kind = ControlMessage::Kind::kMismatch,
-                    .base = group.base,
-                    .sequence = pending.sequence,
-                    .fingerprint = own,
-                    .failure = {.reason = pending.detail}});
-  record_fingerprint(group, group.layout.rank, pending.sequence, own);
-}
-
-void Engine::record_fingerprint(GroupState& group, int rank, uint64_t sequence,
-                                const Fingerprint& fingerprint) noexcept {
-  if (!group.mismatch || group.mismatch->sequence != sequence) return;
-  group.mismatch->fingerprints[rank] = fingerprint;
-  if (group.mismatch->fingerprints.size() == group.ranks.size()) finish_mismatch(group);
-}
-
-void Engine::finish_mismatch(GroupState& group) noexcept {
-  std::vector<int> silent;
-  for (int rank = 0; rank < group.size(); ++rank)
-    if (!group.mismatch->fingerprints.contains(rank)) silent.push_back(rank);
-  const auto found =
-      monitor::make_mismatch_report(group.mismatch->fingerprints, silent, group.mismatch->detail);
-  if (silent.empty()) return fail(group, {Errc::kMismatch, found.reason, found.ranks});
-  const uint64_t number = group.mismatch->sequence;
-  group.mismatch.reset();
-  start_failure(group, {Errc::kMismatch, found.reason, found.ranks}, number);
+// The receiver may have nothing to send in the exchange, so that the sender would never see a
+// message of it.
+void Engine::on_counts_query(GroupState& group, int rank, const ControlMessage& query) noexcept {
+  if (group.fingerprint(query.sequence).sequence != query.sequence) return;
+  const auto observation = group.describe_count_mismatch(rank, query);
+  if (!observation.empty())
+    start_failure(group, {{Errc::kMismatch, observation}, query.sequence}, query.sequence);
 }
 
 }  // namespace torch::comms::ctran

@@ -5,6 +5,7 @@
 #include "base/os/log.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/group/group_state.hpp"
+#include "ctran/engine/task/collective_task.hpp"
 #include "monitor/monitor_message.hpp"
 
 // The monitors of the groups: how their messages travel, and what follows from what they find. The
@@ -28,22 +29,27 @@ void Engine::on_monitor_failure(GroupState& group, const monitor::AbortReason& f
     group.pending->replace_reason(group.pending->closed_by, found);
   if (found.code != Errc::kPeerFailed || (!group.pending && !has_calls(group)))
     return fail(group, found);
-  start_failure(group, found, group.running());
+  start_failure(group, {found}, group.running());
 }
 
-// Stops the group's calls. The group fails when the monitor knows the progress of all ranks that
-// answer in time. `closed_by`: see GroupState::PendingFailure.
-void Engine::start_failure(GroupState& group, monitor::AbortReason why, uint64_t number,
-                           int closed_by) noexcept {
-  if (group.pending || group.failure() != nullptr) return;
-  group.pending = {std::move(why), closed_by};
-  group.monitor().query_progress(number);
+// Stops the group's calls, until the monitor knows the progress of all ranks that answer in time,
+// or what they have called. Of two mismatches the earlier one counts.
+void Engine::start_failure(GroupState& group, PendingFailure failure, uint64_t number) noexcept {
+  const uint64_t disputed = failure.held_from;
+  const bool is_earlier = group.pending && disputed != 0 && disputed < group.pending->held_from;
+  if (group.failure() != nullptr || (group.pending && !is_earlier)) return;
+  group.pending = std::move(failure);
+  if (disputed != 0)
+    group.monitor().report_mismatch(disputed, group.pending->why.reason);
+  else
+    group.monitor().query_progress(number);
   follow_monitor(group);
 }
 
 void Engine::finish_failure(GroupState& group) noexcept {
   const auto& monitor = group.monitor();
   auto why = group.pending->why;
+  if (why.reason.empty()) why.reason = "ranks disagree";
   why.reason += "; " + monitor.report()->text;
   if (why.culprits.empty()) why.culprits = monitor.report()->culprits;
   // Those that have failed since the first one.
@@ -56,33 +62,41 @@ void Engine::finish_failure(GroupState& group) noexcept {
                                           ") has failed: " + group.failure()->why());
 }
 
-// A group that has failed still answers queries.
-void Engine::on_monitor_message(GroupState& group, int rank,
-                                const ControlMessage& notice) noexcept {
-  try {
-    group.monitor().on_message(rank, MonitorMessage::parse(notice.monitor_message, group.size()));
-    follow_monitor(group);
-  } catch (const CommError&) {
-    on_malformed_message(group.ranks[static_cast<size_t>(rank)]);
-  }
+void Engine::check_late_call(CollectiveTask& task) noexcept {
+  auto& group = *task.group;
+  const auto began = task.idle_since.time_since_epoch();
+  task.next_check = Deadline(group.monitor().check_mismatch_later(began));
+  follow_monitor(group);
+  if (!task.plan().has_own_counts()) return;
+  const auto& problem = task.plan().problem();
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (rank != group.layout.rank)
+      send_control(group.ranks[static_cast<size_t>(rank)],
+                   {.kind = ControlMessage::Kind::kCountsQuery,
+                    .base = group.base,
+                    .sequence = task.sequence,
+                    .sent = problem.blocks.count(rank),
+                    .expected = problem.receive_blocks.count(rank)});
 }
 
-// Answers a query about a group that this rank has not made yet, or has no longer.
-// Returns: whether the message was a query, or can be ignored.
-bool Engine::reply_without_group(int from, const ControlMessage& notice) noexcept {
-  if (notice.kind != ControlMessage::Kind::kMonitor) return false;
-  try {
-    const auto message = MonitorMessage::parse(notice.monitor_message, links_.size());
-    if (message.kind == MonitorMessage::Kind::kQuery)
-      send_monitor_message(
-          from, notice.base,
-          {.kind = MonitorMessage::Kind::kReply, .group = message.group, .query = message.query});
-    return message.kind == MonitorMessage::Kind::kQuery ||
-           message.kind == MonitorMessage::Kind::kReply;
-  } catch (const CommError&) {
-    on_malformed_message(from);
-    return true;
+// A group that has failed still answers queries. `group`: nullptr if this rank has not made the
+// group yet, or has removed it; a query then gets an empty reply.
+// Returns: false if the message must wait for the group.
+bool Engine::on_monitor_message(GroupState* group, int from, const ControlMessage& notice) noexcept
+    try {
+  const auto message =
+      MonitorMessage::parse(notice.monitor_message, group ? group->size() : links_.size());
+  if (group != nullptr) {
+    group->monitor().on_message(group->rank_of(from), message);
+    return follow_monitor(*group), true;
   }
+  if (message.kind != MonitorMessage::Kind::kQuery) return false;
+  send_monitor_message(
+      from, notice.base,
+      {.kind = MonitorMessage::Kind::kReply, .group = message.group, .query = message.query});
+  return true;
+} catch (const CommError&) {
+  return on_malformed_message(from), true;
 }
 
 void Engine::on_malformed_message(int from) noexcept {

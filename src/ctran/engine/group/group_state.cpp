@@ -163,10 +163,7 @@ monitor::MonitorProtocol& GroupState::monitor() {
   if (monitor_) return *monitor_;
   const monitor::MonitorProtocol::MonitoredGroup group{
       .id = base, .rank = layout.rank, .size = size(), .topology = engine->monitor_topology()};
-  const monitor::CollectiveLogReader& log = *this;
-  monitor::MessageCarrier& carrier = *this;
-  monitor_ = std::make_unique<monitor::MonitorProtocol>(group, log, carrier,
-                                                        engine->monitor_retry_policy());
+  monitor_.reset(new monitor::MonitorProtocol(group, *this, *this, engine->monitor_retry_policy()));
   for (const auto& [rank, leave] : left_members) monitor_->on_peer_closed(rank);
   return *monitor_;
 }

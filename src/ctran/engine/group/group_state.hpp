@@ -24,6 +24,20 @@ namespace torch::comms::ctran {
 using monitor::NonCollectiveCall;
 using monitor::RankProgress;
 
+// The error that a group is about to raise. It waits for the monitor: for the progress of all
+// ranks, or for what they have called.
+struct PendingFailure {
+  monitor::AbortReason why;  // without culprits: those of the progress report
+  // The collective about which the ranks disagree. Earlier ones go on: otherwise a rank that is
+  // behind would never reach it and say what it calls. 0: every call is held.
+  uint64_t held_from = 0;
+  int closed_by = -1;  // see Task::TaskFailure::is_closed_by_peer
+  // Replaces the reason if rank `closed_by` has meanwhile reported why it failed.
+  void replace_reason(int rank, const monitor::AbortReason& its_why) {
+    if (rank == closed_by) *this = {its_why};
+  }
+};
+
 // The state of a group on this rank: its members, queue, plans and failure.
 // Threads: the first part is constant. The second part may be used from any thread. The rest
 // requires the engine's lock.
@@ -101,10 +115,6 @@ class GroupState final : private monitor::CollectiveLogReader, private monitor::
 
   std::deque<Task*> queue;  // collectives in order; the first one runs
   uint64_t running() const noexcept { return queue.empty() ? 0 : queue.front()->sequence; }
-  // Returns: the number of the last collective that has started.
-  uint64_t last_started() const noexcept {
-    return queue.empty() ? sequence.load(std::memory_order_relaxed) : running();
-  }
 
   // Returns how far this rank is; peers that ask get this.
   RankProgress progress() const noexcept;
@@ -153,35 +163,10 @@ class GroupState final : private monitor::CollectiveLogReader, private monitor::
     return !transfer.has_begun() && left_members.contains(rank);
   }
 
-  // A mismatch that ranks have found: they now collect what each rank has called.
-  struct PendingMismatch {
-    uint64_t sequence = 0;
-    Deadline deadline;
-    bool has_answered = false;  // this rank has reached the collective and sent its fingerprint
-    std::unordered_map<int, Fingerprint> fingerprints;  // by rank
-    std::string detail = {};                            // from the first rank that reported one
-  };
-  std::unique_ptr<PendingMismatch> mismatch;
-  // Fingerprint queries for a collective that this rank has not reached yet: the last one of each
-  // member, by rank.
-  std::unordered_map<int, ControlMessage> deferred_queries;
-  // The error that the group is about to raise. It waits for the progress of all ranks.
-  struct PendingFailure {
-    monitor::AbortReason why;  // without culprits: those of the progress report
-    int closed_by = -1;        // see Task::TaskFailure::is_closed_by_peer
-    // Replaces the reason if rank `closed_by` has meanwhile reported why it failed.
-    void replace_reason(int rank, const monitor::AbortReason& its_why) {
-      if (rank == closed_by) *this = {its_why};
-    }
-  };
   std::optional<PendingFailure> pending;
-  // Returns: whether the group will fail.
-  bool is_failing() const noexcept { return mismatch || pending; }
-  // Returns: whether the task must not advance. During a mismatch, tasks before the mismatched
-  // collective continue: otherwise a rank that is behind would never reach it and report what it
-  // calls.
+  // Returns: whether the task must not advance.
   bool is_held(const Task& task) const noexcept {
-    return pending || (mismatch && !(task.is_queued && task.sequence < mismatch->sequence));
+    return pending && !(task.is_queued && task.sequence < pending->held_from);
   }
 
  private:

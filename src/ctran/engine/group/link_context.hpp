@@ -43,11 +43,11 @@ struct LinkContextOptions {
   bool move_threads = true;
   // Contexts of up to this many ranks connect all ranks at once; the death of any peer is then
   // noticed even while this rank is idle. In larger contexts a peer is connected on first use.
+  // Equal on all ranks, because it determines which ranks their monitors ask directly.
   int eager_connect_ranks = 16;
   AlgorithmChooser chooser = choose_by_size;
-  // After a mismatch, how long each rank waits for the fingerprints of all others; before a group
-  // fails, how long it waits for their progress. Ranks that have not answered by then are reported
-  // as silent.
+  // Before a group fails, how long a rank waits for the progress of all others, or for what they
+  // have called after a mismatch. Ranks that have not answered by then are reported as silent.
   std::chrono::milliseconds query_timeout{500};
   // Called about 20 times a second by a thread that waits in EngineGroup::run(),
   // EngineGroup::split() or EngineWork::wait(), without a lock. An exception from it ends the wait,

@@ -50,9 +50,9 @@ bool Engine::try_enter_inline(const GroupState& group) noexcept {
 
 // Returns: whether nothing else is in flight or pending.
 bool Engine::can_run_inline(const GroupState& group) const noexcept {
-  return !close_reason_ && active_.empty() && group.queue.empty() && !group.is_failing() &&
-         group.left_members.empty() && group.deferred_queries.empty() &&
-         group.failure() == nullptr && failed_groups_.empty() && !has_pending_requests();
+  return !close_reason_ && active_.empty() && group.queue.empty() && !group.pending &&
+         group.left_members.empty() && group.failure() == nullptr && failed_groups_.empty() &&
+         !has_pending_requests();
 }
 
 // Returns: whether another thread has left work for the next progress().
@@ -67,7 +67,7 @@ bool Engine::has_pending_requests() const noexcept {
 template <class Look>
 bool Engine::poll_until_done(const GroupState& group, int often, const Look& look) {
   const auto goes_on = [&] {
-    return group.failure() == nullptr && !group.is_failing() && !has_pending_requests() &&
+    return group.failure() == nullptr && !group.pending && !has_pending_requests() &&
            !progress_engine_.is_contended();
   };
   const auto& policy = links_.wait_policy();
@@ -118,7 +118,6 @@ bool Engine::run_inline(Task* task) noexcept {
   task->sequence = group.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
   group.queue.push_back(task);
   bool ended = run_step(task, TaskAction::kBegin);
-  if (group.mismatch) send_own_fingerprint(group);
   ended = ended || poll_until_done(group, 1, [&](bool moved) {
             return moved && run_step(task, TaskAction::kAdvance);
           });
@@ -181,7 +180,6 @@ bool Engine::resume_as_task(const std::shared_ptr<GroupState>& group, const Engi
   task->sequence = group->sequence.load(std::memory_order_relaxed);
   group->queue.push_back(task);
   const bool ended = run_step(task, TaskAction::kBegin);
-  if (group->mismatch) send_own_fingerprint(*group);
   if (!ended) return enqueue(task), false;
   complete_inline(task);
   progress_engine_.leave();

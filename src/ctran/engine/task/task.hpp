@@ -72,8 +72,8 @@ class Task {
   bool is_pooled = true;                  // false: deleted with its last reference
   bool is_queued = true;                  // runs in order with the group's collectives
   bool is_local_failure = false;          // after kFailed: the group continues
-  bool has_queried = false;               // has sent fingerprint queries to peers
   Deadline idle_since = Deadline::max();  // since when the call waits while every thread sleeps
+  Deadline next_check = Deadline::max();  // when to compare it with the calls of the peers
   uint64_t sequence = 0;                  // number of a collective in its group
   uint64_t call_number = 0;  // number of any other call, for errors: see base::current_sequence()
   int source = kAnySource;   // see EngineWork::source(); written before is_done

@@ -29,9 +29,9 @@ Kind* TaskPool::acquire(FreeTasks<Kind>& free_tasks) {
   task->is_done.store(false, std::memory_order_relaxed);
   task->error.reset();
   task->listener = nullptr;
-  task->deadline = task->idle_since = Deadline::max();
+  task->deadline = task->next_check = Deadline::max();
   task->timeout = kNoTimeout;
-  task->has_queried = task->is_local_failure = false;
+  task->is_local_failure = false;
   task->sequence = 0;
   task->call_number = base::current_sequence();
   task->is_queued = task->is_collective;

@@ -41,32 +41,60 @@ TEST(Early, NoticesOfGroupsThatWereClosedPushOutNoOthers) {
   shut_down(engines);
 }
 
-bool has_deferred_query(const std::shared_ptr<GroupState>& group) {
+// Whether another rank has asked what this one has called, as it does when a call is late.
+bool is_asked(const std::shared_ptr<GroupState>& group) {
   auto& progress = group->engine->progress_engine();
   progress.drain_incoming();
   progress.enter();
-  const bool found = !group->deferred_queries.empty();
+  const bool found = group->existing_monitor() != nullptr;
   progress.leave();
   return found;
 }
 
-// Rank 0 calls it for no elements: it sends nothing that rank 1 could meet.
-TEST(Early, AQuestionIsComparedWhenTheRankComesToItsCollective) {
+void expect_mismatch(const std::shared_ptr<GroupState>& group, Task* task) {
+  group->engine->wait(*task);
+  ASSERT_NE(task->error, nullptr);
+  EXPECT_EQ(task->error->code(), Errc::kMismatch) << task->error->what();
+  task->release();
+}
+
+// Rank 0 calls it for no elements: it sends nothing that rank 1 could meet, and has ended its call
+// when rank 1 asks again.
+TEST(Early, AQuestionIsComparedWhenTheRankHasComeToItsCollective) {
   const auto engines = engines_of(2);
   const auto early = make(engines[1], 0), late = make(engines[0], 0);
   std::vector<float> ten(10), none;
   Message waits(Operation::kBroadcast, 0, ten, 2), empty(Operation::kBroadcast, 0, none, 2);
   auto* waiting = start_collective(early, waits.call);
-  while (!has_deferred_query(late)) std::this_thread::yield();
+  while (!is_asked(late)) std::this_thread::yield();
   auto* coming = start_collective(late, empty.call);
+  engines[0]->wait(*coming);
+  coming->release();
+  expect_mismatch(early, waiting);
+  while (late->failure() == nullptr) engines[0]->progress_engine().drain_incoming();
+  EXPECT_EQ(late->failure()->code(), Errc::kMismatch) << late->failure()->what();
+  shut_down(engines);
+}
+
+// The first is late and right; then both wait for the other as the root.
+TEST(Early, EachOfTwoLateCollectivesIsCompared) {
+  const auto engines = engines_of(2);
+  const auto early = make(engines[1], 0), late = make(engines[0], 0);
+  auto* waiting = start_collective(early, barrier(2));
+  while (!is_asked(late)) std::this_thread::yield();
+  auto* coming = start_collective(late, barrier(2));
   for (const auto& [engine, task] :
        {std::pair(engines[1], waiting), std::pair(engines[0], coming)}) {
     engine->wait(*task);
-    ASSERT_NE(task->error, nullptr);
-    EXPECT_EQ(task->error->code(), Errc::kMismatch) << task->error->what();
+    EXPECT_EQ(task->error, nullptr);
     task->release();
   }
-  EXPECT_TRUE(late->deferred_queries.empty());
+  std::vector<float> values(10), others(10);
+  Message one(Operation::kBroadcast, 0, values, 2), other(Operation::kBroadcast, 1, others, 2);
+  waiting = start_collective(early, one.call);
+  coming = start_collective(late, other.call);
+  expect_mismatch(early, waiting);
+  expect_mismatch(late, coming);
   shut_down(engines);
 }
 

@@ -125,6 +125,28 @@ TEST(Whereabouts, AQuestionThatCannotBePassedOnEveryLinkEnds) {
       });
 }
 
+// Rank 0 has a link to it for the question alone, which ends with it.
+TEST(Whereabouts, ARankThatHasLeftAndEndedIsNotTakenForOneThatFailed) {
+  for (const auto links : {LinkPolicy::kShm, LinkPolicy::kTcp})
+    run({.size = 6, .links = links, .eager_ranks = 0, .query_timeout = milliseconds(500)},
+        [](Rank& self) {
+          std::vector<float> values(10, 1);
+          AllReduce reduce(values, 6);
+          reduce.call.algorithm = schedule::find_algorithm(Operation::kAllReduce, "ring");
+          self.group->run(reduce.call);
+          self.sync();
+          if (self.rank() == 2) self.group.reset();
+          self.sync();
+          if (self.group && self.rank() == 0) {
+            reduce.call.timeout = milliseconds(50);
+            const auto error = error_of([&] { self.group->run(reduce.call); });
+            EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+            expect_text(error.what(), {"rank 2: it has closed the communicator"});
+          }
+          self.sync();
+        });
+}
+
 // Rank 2 has not made the group yet, as where a split ends early on the others.
 TEST(Whereabouts, ARankThatHasNoSuchGroupYetSaysSo) {
   const auto engines = engines_of(3);
