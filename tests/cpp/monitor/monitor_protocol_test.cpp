@@ -71,6 +71,7 @@ class World {
 
   template <class Body>
   void act(int rank, const Body& body) {
+    ASSERT_FALSE(is_sending_) << "a carrier must not call the protocol";
     if (protocols_.size() < 1000 || timed_ranks_.size() < 64) timed_ranks_.insert(rank);
     body(protocol(rank));
   }
@@ -141,7 +142,9 @@ class World {
    public:
     Carrier(World& world, int rank) : world_(world), rank_(rank) {}
     void send(int rank, const MonitorMessage& message) override {
+      world_.is_sending_ = true;
       world_.send(rank_, rank, message);
+      world_.is_sending_ = false;
     }
     Moment now() const noexcept override { return world_.now_; }
 
@@ -161,6 +164,7 @@ class World {
   std::mt19937 random_;
   Moment now_{0}, delay_{0};
   size_t message_count_ = 0;
+  bool is_sending_ = false;
 };
 
 // Groups of these sizes: with both topologies, as far as all ranks may be connected.
