@@ -115,6 +115,7 @@ void MonitorProtocol::report_mismatch(uint64_t number, const std::string& observ
   if (observation_.number != 0 && observation_.number <= number) return;
   observation_ = {number, observation};
   report_number_ = number;
+  report_.reset();
   if (report_deadline_ == kNever) report_deadline_ = carrier_.now() + retry_policy_.reply_timeout;
   start_query(Purpose::kReportMismatch, number);
 }
@@ -142,7 +143,8 @@ void MonitorProtocol::start_query(Purpose purpose, uint64_t number, const AbortR
   query_message.query = {number, purpose, rank_, ++query_serial_};
   query_message.abort_reason = why;
   if (query_ && !query_message.query.supersedes(query_->query)) return;
-  const bool is_report = purpose == Purpose::kReportMismatch;
+  // A query for report() must not end after report_deadline_.
+  const bool is_report = purpose == Purpose::kReportMismatch || purpose == Purpose::kReportProgress;
   propagate_query(std::move(query_message), -1,
                   is_report ? std::chrono::floor<milliseconds>(report_deadline_ - carrier_.now())
                             : retry_policy_.reply_timeout);
@@ -152,6 +154,7 @@ MonitorProtocol::EchoQuery MonitorProtocol::make_echo(const MonitorQuery& query)
   EchoQuery echo;
   echo.query = query;
   echo.statuses.add(rank_, log_.status_of(query.number));
+  for (const auto& [rank, state] : closed_or_failed_) echo.statuses.add(rank, {.state = state});
   if (query.number == observation_.number) echo.observation = observation_.text;
   return echo;
 }
@@ -163,7 +166,6 @@ void MonitorProtocol::propagate_query(MonitorMessage query_message, int parent,
   auto& echo = query_.emplace(make_echo(query_message.query));
   echo.parent = parent;
   echo.deadline = last_query_seen_ + timeout;
-  for (const auto& [rank, state] : closed_or_failed_) echo.statuses.add(rank, {.state = state});
   query_message.reply_timeout_ms = static_cast<uint32_t>(forwarded_timeout(timeout).count());
   for (const int neighbor : neighbors_)
     if (neighbor != parent && !has_closed_or_failed(neighbor))
@@ -249,6 +251,10 @@ bool MonitorProtocol::find_mismatch(const RankStatusSet& statuses, const Monitor
   do fingerprints = statuses.fingerprints(++at);
   while (all_equal() && at < number);
   if (number == 0 || all_equal()) return false;
+  // The minority is unknown while ranks have not begun that collective.
+  if (is_complete_ && query.purpose == Purpose::kCheckMismatch &&
+      fingerprints.size() + closed_or_failed_.size() < static_cast<size_t>(size_))
+    return report_mismatch(at, {}), true;
   const auto progress = statuses.progress_report(size_, number, retry_policy_.reply_timeout);
   publish_mismatch(query, at, make_mismatch_report(fingerprints, progress.silent()));
   return true;
@@ -408,7 +414,7 @@ void MonitorProtocol::mark_closed_or_failed(int rank, RankStatus::State state,
 void MonitorProtocol::on_time() {
   const Moment now = carrier_.now();
   if (query_ && now >= query_->deadline) {
-    if (!query_->is_repeated) {
+    if (!query_->is_repeated || now >= report_deadline_) {
       finish_query();
     } else {
       const auto earlier = query_->statuses;
@@ -418,11 +424,9 @@ void MonitorProtocol::on_time() {
   }
   if (now < report_deadline_) return;
   // Another rank's query superseded this rank's query and has produced no result.
-  RankStatusSet statuses;
-  statuses.add(rank_, log_.status_of(report_number_));
-  for (const auto& [rank, state] : closed_or_failed_) statuses.add(rank, {.state = state});
   const auto progress =
-      statuses.progress_report(size_, report_number_, retry_policy_.reply_timeout);
+      make_echo({.number = report_number_})
+          .statuses.progress_report(size_, report_number_, retry_policy_.reply_timeout);
   report_ = {progress.format(), progress.culprits(), now};
   report_deadline_ = kNever;
 }

@@ -39,17 +39,15 @@ enum class MonitorTopology : uint8_t {
 // - The failure of a rank is flooded: every rank learns of it once from each neighbor.
 // - An abort is announced by a query, so that the aborting rank learns when all ranks have received
 //   it.
-// - With MonitorTopology::kOverlay a query is an echo [Segall, IEEE Trans. Inf. Theory 29(1),
-// 1983].
+// - With MonitorTopology::kOverlay a query is an echo [Segall, IEEE Trans. Inf. Theory 29, 1983].
 //   It spreads over all connections, and the replies are merged on the way back. It costs two
 //   messages per connection and takes time proportional to the depth of the graph. Of concurrent
 //   queries one continues and stops the others (echo with extinction; Tel, Introduction to
 //   Distributed Algorithms, 7.3), because hanging ranks all query at once. Its result is flooded.
 //   Ranks that do not answer in time are left out.
-// - With MonitorTopology::kComplete a query goes from its origin to all ranks, and each rank
-// replies
-//   at once. Queries do not stop each other, so that the result of a rank depends on no other
-//   rank's time.
+// - With MonitorTopology::kComplete a query goes from its origin to all ranks, and each replies at
+//   once. Queries do not stop each other, so that the result of a rank depends on no other rank's
+//   time.
 // - A consistency check is a reduction to rank 0 over the tree, and a broadcast of the result.
 //
 // Throws: only std::bad_alloc.
@@ -189,7 +187,8 @@ class MonitorProtocol {
   void on_reply(int from);
   void finish_query();
   void drop_query();
-  // Publishes a mismatch if `statuses` show one in the collective of `query` or in one before it.
+  // Publishes a mismatch if `statuses` show one in the collective of `query` or in one before it;
+  // with MonitorTopology::kComplete after ranks that are behind have been asked again.
   // Returns: whether there was a mismatch.
   bool find_mismatch(const RankStatusSet& statuses, const MonitorQuery& query);
   // Publishes the result of report_mismatch(), or prepares to query again.

@@ -5,8 +5,8 @@
 #include "monitor/monitor_message.hpp"
 
 namespace ctran = torch::comms::ctran;
-using torch::comms::monitor::MonitorMessage;
 using torch::comms::fuzz::require;
+using torch::comms::monitor::MonitorMessage;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto text = torch::comms::fuzz::text_of(data, size);

@@ -18,6 +18,7 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
 Fingerprint fingerprint(uint64_t number, int64_t count = 10) {
@@ -76,7 +77,9 @@ class World {
     body(protocol(rank));
   }
   void delay_by(Moment delay) { delay_ = delay; }  // every message from now on
+  void tick_by(Moment tick) { tick_ = tick; }      // whenever a rank reads the clock
   void stop(int rank) { set_state(rank, State::kStopped); }
+  void resume(int rank) { set_state(rank, State::kAlive); }
   void remove_group(int rank) { set_state(rank, State::kNoGroup); }
   // Its neighbours see its connections end.
   void kill(int rank) {
@@ -146,7 +149,11 @@ class World {
       world_.send(rank_, rank, message);
       world_.is_sending_ = false;
     }
-    Moment now() const noexcept override { return world_.now_; }
+    Moment now() const noexcept override {
+      const Moment now = world_.now_;
+      world_.now_ += world_.tick_;
+      return now;
+    }
 
    private:
     World& world_;
@@ -162,7 +169,7 @@ class World {
   std::set<int> timed_ranks_;  // whose timers run; of many ranks some
   std::priority_queue<Delivery> in_flight_;
   std::mt19937 random_;
-  Moment now_{0}, delay_{0};
+  Moment now_{0}, delay_{0}, tick_{0};
   size_t message_count_ = 0;
   bool is_sending_ = false;
 };
@@ -320,6 +327,18 @@ TEST(Member, ManyQuestionsAtOnceBecomeOne) {
   EXPECT_LT(world.message_count(), 64u * 5 * 10);
 }
 
+TEST(Member, AReportHasTheAnswersThoughTheClockGoesOnWhileARankAsks) {
+  for (const auto topology : kTopologies) {
+    World world(6, 1, topology);
+    world.tick_by(nanoseconds(1));
+    world.stop(5);
+    query_progress(world, 0);
+    world.run(world.retry_policy().reply_timeout);
+    ASSERT_TRUE(world.protocol(0).report());
+    EXPECT_EQ(world.protocol(0).report()->culprits, std::vector{5});
+  }
+}
+
 TEST(Member, WhoDoesNotAnswerIsNamedAndTheOthersCount) {
   for (const auto topology : kTopologies) {
     for (const int silent : {0, 1, 6, 12}) {
@@ -378,7 +397,8 @@ TEST(Member, ADifferentCallIsFoundThoughARankThatIsBehindAsksToo) {
       const int odd = behind == 1 ? 2 : 1;
       world.log(odd).count = 11;
       for (int rank = 0; rank < size; ++rank) check_now(world, rank);
-      world.run(milliseconds(20));
+      const bool asks_again = topology == MonitorTopology::kComplete;
+      world.run(milliseconds(20) + asks_again * world.retry_policy().reply_timeout);
       for (int rank = 0; rank < size; ++rank) {
         ASSERT_TRUE(world.protocol(rank).mismatch()) << rank << " of " << size;
         EXPECT_EQ(world.protocol(rank).mismatch()->number, 2u);
@@ -709,6 +729,45 @@ TEST(Observed, ARankThatIsBehindIsAskedAgainUntilItComes) {
       EXPECT_EQ(world.protocol(rank).mismatch()->culprits, std::vector{0});
       EXPECT_EQ(world.protocol(rank).mismatch()->reason.find("answer"), std::string::npos);
     }
+  }
+}
+
+// As where roots wait for each other: no message meets another one.
+TEST(Complete, ALateCallWaitsForWhoIsBehindToKnowTheMinority) {
+  for (const bool comes : {false, true}) {
+    World world(3, 1, MonitorTopology::kComplete);
+    world.log(0).count = 11;
+    world.log(2).called = 0;
+    for (const int rank : {0, 1}) check_later(world, rank);
+    world.run(milliseconds(200));
+    for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(world.protocol(rank).mismatch());
+    if (comes) world.log(2).called = 1;
+    world.run(milliseconds(comes ? 230 : 520));
+    for (int rank = 0; rank < 3; ++rank) {
+      ASSERT_TRUE(world.protocol(rank).mismatch()) << rank;
+      const auto& [number, reason, culprits] = *world.protocol(rank).mismatch();
+      EXPECT_EQ(culprits, std::vector{comes ? 0 : 2}) << reason;
+      EXPECT_EQ(reason.find("where the ranks were") == std::string::npos, comes) << reason;
+    }
+  }
+}
+
+// As where this process was stopped while it asked.
+TEST(Observed, WhoComesLateToItsOwnQuestionKnowsTheAnswers) {
+  for (const auto topology : kTopologies) {
+    World world(9, 1, topology);
+    world.log(0).count = 11;
+    world.log(8).called = 0;
+    report_mismatch(world, 0, 1);
+    world.run(milliseconds(200));
+    world.stop(0);
+    world.run(seconds(3));
+    world.resume(0);
+    world.run(seconds(4));
+    ASSERT_TRUE(world.protocol(0).mismatch());
+    const auto& reason = world.protocol(0).mismatch()->reason;
+    EXPECT_NE(reason.find("rank 8 is 1 collective behind"), std::string::npos) << reason;
+    EXPECT_EQ(reason.find("within 500 ms"), std::string::npos) << reason;
   }
 }
 

@@ -47,7 +47,8 @@ struct ControlMessage {
 // Sends and receives control messages on stream 0 of every link. One receive per connected peer is
 // always posted. It is small, because a large one would count for the choice between eager and
 // rendezvous messages: longer messages travel in parts, and the first byte of each part says
-// whether another part follows. Threads: the caller holds the engine's lock.
+// whether another part follows.
+// Threads: the caller holds the engine's lock.
 class ControlChannel {
  public:
   static constexpr uint32_t kStream = 0;

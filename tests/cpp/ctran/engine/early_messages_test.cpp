@@ -1,5 +1,7 @@
 #include "ctran/engine/engines.hpp"
 
+#include <deque>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -11,8 +13,10 @@ namespace {
 constexpr uint32_t kBase = 16;
 
 std::shared_ptr<GroupState> make(const std::shared_ptr<Engine>& engine, uint32_t number) {
-  auto group = std::make_shared<GroupState>(engine, "pair", std::vector<int>{0, 1},
-                                            kBase + number * GroupState::kStreams);
+  std::vector<int> all(static_cast<size_t>(engine->link_table().size()));
+  std::iota(all.begin(), all.end(), 0);
+  auto group =
+      std::make_shared<GroupState>(engine, "all", all, kBase + number * GroupState::kStreams);
   engine->add_group(group);
   return group;
 }
@@ -95,6 +99,29 @@ TEST(Early, EachOfTwoLateCollectivesIsCompared) {
   coming = start_collective(late, other.call);
   expect_mismatch(early, waiting);
   expect_mismatch(late, coming);
+  shut_down(engines);
+}
+
+// Rank 0 is alone with its root: that is known once rank 2 has come.
+TEST(Early, TheMinorityIsKnownWhenTheLastRankHasCome) {
+  const auto engines = engines_of(3, {.query_timeout = seconds(20)});
+  std::vector<std::shared_ptr<GroupState>> groups;
+  std::vector<std::vector<float>> values(3, std::vector<float>(10));
+  std::deque<Message> calls;
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto at = static_cast<size_t>(rank);
+    groups.push_back(make(engines[at], 0));
+    calls.emplace_back(Operation::kBroadcast, rank == 0 ? 1 : 0, values[at], 3);
+  }
+  auto* first = start_collective(groups[0], calls[0].call);
+  auto* second = start_collective(groups[1], calls[1].call);
+  while (!is_asked(groups[2])) std::this_thread::yield();
+  auto* last = start_collective(groups[2], calls[2].call);
+  for (const auto& [group, task] :
+       {std::pair(groups[0], first), std::pair(groups[1], second), std::pair(groups[2], last)}) {
+    expect_mismatch(group, task);
+    EXPECT_EQ(group->failure()->context().culprits, std::vector{0}) << group->failure()->what();
+  }
   shut_down(engines);
 }
 

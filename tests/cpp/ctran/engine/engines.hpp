@@ -13,16 +13,17 @@
 namespace torch::comms::ctran::test {
 
 // By rank, linked by shared memory.
-inline std::vector<std::shared_ptr<Engine>> engines_of(int size) {
+inline std::vector<std::shared_ptr<Engine>> engines_of(int size,
+                                                       const LinkContextOptions& options = {}) {
   const auto job = transport::random_secret();
   std::vector<LinkTable> tables;
   std::vector<std::string> blobs;
   for (int rank = 0; rank < size; ++rank)
-    blobs.push_back(tables.emplace_back(rank, size, job, LinkContextOptions{}).serialize_address());
+    blobs.push_back(tables.emplace_back(rank, size, job, options).serialize_address());
   std::vector<std::shared_ptr<Engine>> engines;
   for (auto& table : tables) {
     table.set_addresses(blobs);
-    engines.push_back(std::make_shared<Engine>(std::move(table), LinkContextOptions{}));
+    engines.push_back(std::make_shared<Engine>(std::move(table), options));
   }
   for (auto& engine : engines) engine->open();
   return engines;
