@@ -19,7 +19,8 @@ using Clock = std::chrono::steady_clock;
 struct TimerEntry {
   Clock::time_point when;
   std::function<void()> callback;
-  const uint64_t generation = fork_generation();  // of the process that waits for it
+  // The fork generation of the process that called schedule().
+  const uint64_t generation = fork_generation();
 };
 
 namespace {

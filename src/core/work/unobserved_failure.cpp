@@ -102,21 +102,25 @@ void UnobservedFailureGuard::terminate(WorkStatus status, bool runs_hooks) {
                 std::to_string(grace_.count()) +
                 " ms. Call wait() on every work. To change this: TORCHCOMM_ABORT_GRACE_SECONDS, "
                 "or new_comm(..., abort_process_on_timeout_or_error=False)");
-  // Abort hooks belong to the program. A hook that blocks, or needs a lock of a stuck thread, ends
-  // with the process.
-  if (runs_hooks) try {
-      const auto done = std::make_shared<std::promise<void>>();
-      const auto done_future = done->get_future();
-      base::Executor::unshared().run([self = shared_from_this(), done] {
-        self->before_terminate_();
-        done->set_value();
-      });
-      done_future.wait_for(kBeforeTerminateTimeout);
-    } catch (const std::system_error& e) {
-      base::log(base::LogLevel::kError,
-                std::string("no thread could be started for abort hooks: ") + e.what());
-    }
+  if (runs_hooks) run_hooks_before_termination();
   terminate_();
+}
+
+// Abort hooks belong to the program. A hook that blocks, or needs a lock of a stuck thread, ends
+// with the process.
+void UnobservedFailureGuard::run_hooks_before_termination() {
+  try {
+    const auto done = std::make_shared<std::promise<void>>();
+    const auto done_future = done->get_future();
+    base::Executor::unshared().run([self = shared_from_this(), done] {
+      self->before_terminate_();
+      done->set_value();
+    });
+    done_future.wait_for(kBeforeTerminateTimeout);
+  } catch (const std::system_error& e) {
+    base::log(base::LogLevel::kError,
+              std::string("no thread could be started for abort hooks: ") + e.what());
+  }
 }
 
 }  // namespace torch::comms

@@ -43,6 +43,8 @@ class TC_API UnobservedFailureGuard : public std::enable_shared_from_this<Unobse
   // Does nothing if the failure has been observed meanwhile. `runs_hooks`: whether it runs
   // `before_terminate` and waits for it.
   void terminate(WorkStatus status, bool runs_hooks);
+  // Blocks: until `before_terminate` returns, at most 30 s.
+  void run_hooks_before_termination();
 
   const std::string comm_;
   const std::chrono::milliseconds grace_;

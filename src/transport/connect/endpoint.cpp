@@ -12,7 +12,8 @@ namespace torch::comms::transport {
 namespace {
 
 constexpr uint32_t kMagic = 0x50454354;  // "TCEP"
-constexpr uint16_t kVersion = 5;         // of the protocols over connections, too
+// The version of this text and of everything that ranks exchange over their connections.
+constexpr uint16_t kVersion = 5;
 constexpr uint8_t kMaxAddresses = 32;
 
 // Returns: a hash of secret and text, which shows whether an endpoint is of another job or damaged.
