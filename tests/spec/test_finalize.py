@@ -510,9 +510,9 @@ def grown(world, warm_up, count):
     before = world.run_context(cycles, warm_up)
     after = world.run_context(cycles, count, deadline=deadline)
     for old, new in zip(before, after, strict=True):
-        # A life cycle that leaves one behind adds `count`. One may end late, before or after.
-        assert new["threads"] < old["threads"] + 2, f"{old} -> {new}"
-        assert new["descriptors"] < old["descriptors"] + 2, f"{old} -> {new}"
+        # The first count may include a thread and a descriptor of the warm-up that end late.
+        assert new["threads"] <= old["threads"], f"{old} -> {new}"
+        assert new["descriptors"] <= old["descriptors"], f"{old} -> {new}"
         assert new["rss"] - old["rss"] < 5 << 20, f"{old} -> {new}"
 
 
