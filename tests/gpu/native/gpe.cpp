@@ -222,14 +222,12 @@ void check_sums(const World& world, const Settings& settings) {
   std::fflush(stdout);
 }
 
-// Nobody carries the commands out.
+// Commands that no host carries out end by their limit or by an abort.
 void check_stop(const World& world, bool aborts) {
   const auto members = members_of(world, 4096);
-  for (const auto& member : members) {
-    world.select(member->rank);
-    member->write(1);
-    launch(world, *member, aborts ? 0 : 20'000'000);
-  }
+  // write() waits for the device, where a kernel of another rank may already wait for the abort.
+  for (const auto& member : members) world.select(member->rank), member->write(1);
+  for (const auto& member : members) launch(world, *member, aborts ? 0 : 20'000'000);
   const auto start = Clock::now();
   if (aborts) {
     while (Clock::now() - start < std::chrono::milliseconds(10)) {
