@@ -82,20 +82,20 @@ constexpr size_t kRowsOfOneHop = 4 + size_t{2} * (kMaxRanks - 2) + size_t{2} * 2
 constexpr auto rows_of_one_hop() {
   std::array<SelectionRow, std::size(kOneHop) * kRowsOfOneHop> rows{};
   size_t next = 0;
-  for (const auto& [collective, large, huge, of_four] : kOneHop) {
-    rows[next++] = row(collective, 2, 256 * kKB, kOneShotLL, 64);
-    rows[next++] = row(collective, 2, kLarge, kOneShotLL128, 128);
-    rows[next++] = row(collective, 2, kHuge, kOneShotLL128, large);
-    rows[next++] = row(collective, 2, kAll, kOneShotLL128, huge);
+  for (const auto& hop : kOneHop) {
+    rows[next++] = row(hop.collective, 2, 256 * kKB, kOneShotLL, 64);
+    rows[next++] = row(hop.collective, 2, kLarge, kOneShotLL128, 128);
+    rows[next++] = row(hop.collective, 2, kHuge, kOneShotLL128, hop.large);
+    rows[next++] = row(hop.collective, 2, kAll, kOneShotLL128, hop.huge);
     for (int ranks = 3; ranks <= kMaxRanks; ++ranks) {
       const size_t small = ranks <= 4 ? 64 * kKB : 16 * kKB;
       const auto add = [&](size_t bytes, KernelAlgorithm algorithm, int blocks) {
-        rows[next++] = {collective, {ranks, ranks}, {0, bytes}, algorithm, blocks};
+        rows[next++] = {hop.collective, {ranks, ranks}, {0, bytes}, algorithm, blocks};
       };
       add(small * static_cast<size_t>(ranks), kOneShotLL, 64);
       if (ranks <= 4) {
         add(kLarge, kOneShotLL128, 128);
-        add(kLarger, kOneShotLL128, of_four);
+        add(kLarger, kOneShotLL128, hop.of_four);
         add(kAll, kOneShotLL128, 64);
       } else {
         add(kAll, kOneShotLL128, 128);
